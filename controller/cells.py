@@ -15,6 +15,9 @@ from contracts.jit import borrowed, compiled
 
 #: Least bad requests of a bad block: one late answer is no sign of a queue.
 LEAST_BAD = 2.0
+#: Least backlog that counts as overload, in requests. Chance explains smaller ones: at half load, a kernel is
+#: four requests behind at one of a hundred arrivals. Where a request takes seconds, one alone is a backlog.
+LEAST_BEHIND = 4.0
 
 
 class News(NamedTuple):

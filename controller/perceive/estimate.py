@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from contracts.compiled.contract import CompiledContract
 from contracts.telemetry import FleetTelemetry, Source
 from contracts.units import CLOCK_SLACK_S, MS_PER_S
-from controller.cells import some_in
+from controller.cells import LEAST_BEHIND, some_in
 from controller.detect.sums import Sums
 from controller.options import ControllerSetup
 from controller.perceive.accumulate import Sinks
@@ -37,7 +37,6 @@ from controller.perceive.on_the_way import FROM_REQUEST, Way, as_clients_saw, fo
 from controller.perceive.planning import Estimates, hold_load
 from controller.perceive.reading import add_observations, plain, pool_replicas, sinks_for
 from controller.perceive.reception import (
-    LEAST_BEHIND,
     MOST_BEHIND_S,
     Arrived,
     Clocks,

@@ -17,14 +17,12 @@ from numpy.typing import NDArray
 from contracts.jit import borrowed, compiled
 from contracts.telemetry import ReplicaState
 from contracts.units import MS_PER_S
+from controller.cells import LEAST_BEHIND
 
 #: A plain integer, because compiled code does not know the enumeration.
 READY = int(ReplicaState.READY)
 #: Upper bound of a kernel's backlog, in seconds of work: gateways time out after that.
 MOST_BEHIND_S = 30.0
-#: Least backlog that counts as overload, in requests. Chance explains smaller ones: at half load, a kernel is
-#: four requests behind at one of a hundred arrivals. Where a request takes seconds, one alone is a backlog.
-LEAST_BEHIND = 4.0
 
 
 class Clocks(NamedTuple):

@@ -56,8 +56,22 @@ def observed_step_times(state: ControllerState, telemetry: FleetTelemetry, setup
         return _NO_STEP_TIMES
     if engine is None or setup.own_clocks == "off":
         return np.full(telemetry.running.shape, np.nan)
-    request = mean_request(state.request_tokens, engine, setup.options.capacity.prior_requests)
+    request = _request_of(state, engine, setup)
     return step_time_ratio(telemetry.engine, engine, setup.layout.replica_kernel, request)
+
+
+def observed_busy_s(state: ControllerState, telemetry: FleetTelemetry, setup: ControllerSetup) -> Floats:
+    """``least_busy_s`` of this tick's scrapes, [B, R]; NaN where no step times are certified."""
+    engine = setup.fleet.engine
+    if engine is None:
+        return np.full(telemetry.running.shape, np.nan)
+    request = _request_of(state, engine, setup)
+    return least_busy_s(telemetry.engine, engine, setup.layout.replica_kernel, request)
+
+
+def _request_of(state: ControllerState, engine: EngineModel, setup: ControllerSetup) -> Floats:
+    """``mean_request`` of each fleet by what is known so far, [B, 2]."""
+    return mean_request(state.request_tokens, engine, setup.options.capacity.prior_requests)
 
 
 def step_time_ratio(

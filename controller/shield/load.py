@@ -33,7 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.jit import borrowed, compiled
-from controller.cells import is_bad, kernel_requests
+from controller.cells import LEAST_BEHIND, is_bad, kernel_requests
 from controller.ports import PolicyState
 from controller.shield.capacity import SLACK, load_of
 
@@ -45,8 +45,6 @@ DRAIN_S = 10.0
 UNNOTICED_S = 0.5
 #: A queue counts once it has lasted so long, in s, or from one scrape to the next.
 LASTS_S = 5.0
-#: Requests that wait by chance alone: a longer queue lowers the limit of a kernel that sheds at once.
-CHANCE = 4.0
 #: Share of its capacity that a kernel is always allowed, whatever its queue.
 LEAST_RATIO = 0.2
 #: Rise of the limit in one step, and its fall per second with a queue, both relative.
@@ -168,7 +166,7 @@ def _let_in(memory, seen, law, most_rps):
             if too_many < UNNOTICED_S * each_rps:
                 too_many = 0.0
             if seen.ready[b, k] > 0 and each_rps > 0.0:
-                lowers = max(lasting, too_many - CHANCE) >= UNNOTICED_S * each_rps
+                lowers = max(lasting, too_many - LEAST_BEHIND) >= UNNOTICED_S * each_rps
                 _follow(memory, seen, law, b, k, shed_rps, (too_many > 0.0, lowers, room))
             limit_rps = _limit_rps(memory, b, k, each_rps, law.max_load_ratio)
             most_rps[b, k] = max(limit_rps - too_many / DRAIN_S, LEAST_RATIO * each_rps)

@@ -13,13 +13,14 @@ from numpy.typing import NDArray
 
 from contracts.compiled.contract import Level
 from contracts.telemetry import FleetTelemetry, ReplicaState, Source
+from controller.cells import LEAST_BEHIND
 from controller.detect.clauses import moves_traffic
 from controller.detect.detector import AlarmState
 from controller.detect.sums import COUNT
 from controller.judge.replicas.failing_in_a_row import CHANCE
 from controller.options import ControllerSetup
 from controller.perceive.estimate import accumulate
-from controller.perceive.reception import LEAST_BEHIND, MOST_BEHIND_S
+from controller.perceive.reception import MOST_BEHIND_S
 from controller.state import ControllerState
 from tests.reference.plain_health import health
 from tests.reference.plain_outage import plain_outages

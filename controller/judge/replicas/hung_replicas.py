@@ -10,7 +10,6 @@ from __future__ import annotations
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
 from controller.cells import some_in
 from controller.detect.clauses import moves_traffic
@@ -24,25 +23,15 @@ from controller.judge.replicas.hang import (
     waits_for_blocks,
 )
 from controller.judge.replicas.quarantine_pass import RELAPSED, Bench, HungLimits, Progress, find_hung
-from controller.perceive.step_time import least_busy_s, mean_request
+from controller.perceive.step_time import observed_busy_s
 from controller.state import out_as_hung
 
 
 def timeouts_of(case: Case) -> HangMemory:
     """Probes without an answer in time, after this tick."""
     state = case.estimate.state
-    busy_s = partial(_least_busy_s, case)
+    busy_s = partial(observed_busy_s, state, case.telemetry, case.setup)
     return note_timeouts(state.hang, case.telemetry, case.estimate.fresh, state.progressed_at_s, busy_s)
-
-
-def _least_busy_s(case: Case) -> NDArray[np.float64]:
-    """``least_busy_s`` of this tick's scrapes, float64 [B, R]; NaN where no step times are certified."""
-    model, counted = case.setup.fleet.engine, case.telemetry.engine
-    if model is None:
-        return np.full(counted.span_s.shape, np.nan)
-    prior = case.setup.options.capacity.prior_requests
-    request = mean_request(case.estimate.state.request_tokens, model, prior)
-    return least_busy_s(counted, model, case.owner, request)
 
 
 def hung_replicas(case: Case, timeouts: HangMemory) -> Flags:

@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.telemetry import Source
+from controller.cells import LEAST_BEHIND
 from controller.initial import initial_state
 from controller.options import ControllerSetup
 from controller.perceive.estimate import accumulate
-from controller.perceive.reception import LEAST_BEHIND, MOST_BEHIND_S
+from controller.perceive.reception import MOST_BEHIND_S
 from policies.registry import make_configuration
 from tests.support.fleets.builders import Clause, make_contract, make_fleet, make_layout, quiet_telemetry
 

@@ -10,9 +10,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from controller.cells import LEAST_BEHIND
 from controller.ports import PolicyState
 from controller.shield.load import (
-    CHANCE,
     DRAIN_S,
     FALL_RATIO,
     LASTS_S,
@@ -241,7 +241,7 @@ def test_a_queue_delays_steps_and_lowers_the_limit_if_chance_does_not_explain_it
     too_many: float, ticks: int
 ) -> None:
     """While traffic is shed, a burst is worked off; before it lasts, only a long queue lowers the limit."""
-    by_chance = too_many < CHANCE + UNNOTICED_S * 5.0
+    by_chance = too_many < LEAST_BEHIND + UNNOTICED_S * 5.0
     memory, _ = most_of(initial_load(1, 1, 1), seen(8.0, 5.0))
     proven_ratio = memory["ratio"][0, 0]
     for now_s in range(1, 1 + ticks):
